@@ -57,8 +57,8 @@ def test_a_large_message_is_received_into_one_buffer(ends: tuple[Any, socket.soc
         sent = pool.submit(server.sendall, data(payload) + data(b"next"))
         while len(messages(received)) < 2:
             stream.receive(received, 5)
-            if not buffers or buffers[-1] is not stream._buffer:
-                buffers.append(stream._buffer)
+            if not buffers or buffers[-1] is not stream._socket.buffer:
+                buffers.append(stream._socket.buffer)
         sent.result()
     assert messages(received) == [payload, b"next"]
     assert len(buffers) <= 3  # the first message's, the large message's, the next message's buffer

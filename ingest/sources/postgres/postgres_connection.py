@@ -59,11 +59,11 @@ def connect(dsn: str, *, replication: bool = False, connect_timeout_seconds: flo
         "keepalives_count": options_of_dsn.get("keepalives_count") or 3,
         # TCP sends no keepalives while sent data, such as a status message, is unacknowledged.
         "tcp_user_timeout": options_of_dsn.get("tcp_user_timeout") or 60_000,
+        # By default libpq encrypts with GSSAPI if it finds a Kerberos ticket, without reporting it.
+        "gssencmode": options_of_dsn.get("gssencmode") or os.environ.get("PGGSSENCMODE") or "disable",
     }
     if replication:
         extra["replication"] = "database"
-        # By default libpq encrypts with GSSAPI if it finds a Kerberos ticket, without reporting it.
-        extra["gssencmode"] = options_of_dsn.get("gssencmode") or os.environ.get("PGGSSENCMODE") or "disable"
     try:
         connection = psycopg.connect(make_conninfo(dsn, **extra), autocommit=True)
     except psycopg.Error as error:
@@ -256,10 +256,10 @@ def is_connection_lost(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(("57P", "08"))
 
 
-def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:
+def copy_out(connection: Connection, statement: str) -> Iterator[bytes]:
     """The output of a COPY TO STDOUT, one row at a time.
 
-    Raises psycopg's error for an error of the server.
+    Each row is a copy: a caller that held thousands of libpq's buffers would take twice as long. Raises psycopg's error for an error of the server.
     """
     pgconn = connection.pgconn
     pgconn.send_query(statement.encode())
@@ -268,7 +268,7 @@ def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:
     while True:
         length, data = get(1)
         if length > 0:
-            yield data
+            yield bytes(data)
         elif length == 0:
             select.select(socket, [], [])
             pgconn.consume_input()

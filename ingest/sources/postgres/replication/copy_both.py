@@ -1,15 +1,11 @@
 """A running replication stream: receives CopyData payloads, sends status messages.
 
-`start` sends START_REPLICATION and returns the stream. On a plain socket, `SocketStream` reads the bytes itself once
-libpq has logged in: framing a megabyte at once costs a fifth of asking libpq for each message. Over TLS or GSSAPI,
-`LibpqStream` reads through libpq. Neither blocks longer than its timeout. Both raise psycopg's OperationalError when
+`start` sends START_REPLICATION and returns the stream. On a plain socket, `SocketStream` reads the messages without libpq
+once libpq has logged in. Over TLS or GSSAPI, `LibpqStream` reads through libpq. Neither blocks longer than its timeout. Both raise psycopg's OperationalError when
 the connection is lost, and `ReplicationError` when the server ends the stream with an error.
 """
 
-import os
 import select
-import socket
-import struct
 import time
 from typing import Any, Protocol
 
@@ -17,15 +13,13 @@ import numpy as np
 import psycopg
 from psycopg import pq
 
-from ingest.sources.postgres.pgoutput.payload_buffer import I64, PADDING, PayloadOffsets
+from ingest.sources.postgres.message_socket import DATA, MessageSocket, error_fields, is_plain
+from ingest.sources.postgres.pgoutput.payload_buffer import PADDING, PayloadOffsets
 from ingest.sources.postgres.postgres_connection import Connection
 
-_FRAME = struct.Struct(">cI")
-_LENGTH = struct.Struct(">I")
 _IS_PAYLOAD = np.zeros(256, np.bool_)  # by its first byte: a message of the log, or a keepalive
 _IS_PAYLOAD[list(b"wk")] = True
-_DATA, _STARTED = b"dW"
-_BUFFER_BYTES = 4 << 20
+_STARTED = ord("W")
 _MOST_MESSAGES = 512
 
 
@@ -58,9 +52,7 @@ class CopyBoth(Protocol):
 
 def start(connection: Connection, command: str, timeout: float) -> CopyBoth:
     """The stream that `command` starts. connection: a replication connection, for this stream only."""
-    gss = connection.info.get_parameters().get("gssencmode", "disable")
-    encrypted = connection.pgconn.ssl_in_use or gss != "disable"
-    kind = LibpqStream if encrypted else SocketStream
+    kind = SocketStream if is_plain(connection) else LibpqStream
     return kind(connection, command, timeout)
 
 
@@ -120,146 +112,75 @@ def _stream_error(result: Any) -> Exception:
     return ReplicationError(state.decode(), message.decode(errors="replace"))
 
 
-def _payloads(buffer: bytearray, offset: int, end: int, offsets: PayloadOffsets) -> int:
-    """Add the adjacent, complete payloads from offset `offset` to `end`; the offset after the last of them.
-
-    Bytes that look like the head of a payload are one if the previous payload ends there, so all heads are offsets at
-    once. Bytes that only look like a head, and payloads over 16 MiB, end the run.
-    """
-    if end - offset <= _FRAME.size or offset + 1 + _LENGTH.unpack_from(buffer, offset + 1)[0] > end:
-        return offset  # a large payload is received in many parts: do not scan all of them each time
-    data = np.frombuffer(buffer, np.uint8, end - offset, offset)
-    heads = np.flatnonzero(data[: -_FRAME.size] == _DATA)
-    heads = heads[(data[heads + 1] == 0) & _IS_PAYLOAD[data[heads + _FRAME.size]]]
-    lengths: I64 = np.ndarray((len(data) - 4,), ">u4", buffer, offset + 1, (1,))[heads].astype(np.int64)
-    stops = heads + 1 + lengths
-    before = np.concatenate(([0], stops[:-1]))
-    run = int(np.argmin(np.append((heads == before) & (stops <= len(data)), False)))
-    if not run:
-        return offset
-    offsets.start.frombytes((heads[:run] + offset + _FRAME.size).tobytes())
-    offsets.end.frombytes((stops[:run] + offset).tobytes())
-    return offset + int(stops[run - 1])
-
-
 class SocketStream:
-    """Reads directly from the socket. Payloads stay in the large buffers that received them, never overwritten."""
+    """Reads directly from the socket. Payloads stay in the large buffers that received them."""
 
     def __init__(self, connection: Connection, command: str, timeout: float) -> None:
         self.heard = time.monotonic()
-        self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
-        self._socket.setblocking(False)
-        self._buffer = bytearray(_BUFFER_BYTES + PADDING)
-        self._view = memoryview(self._buffer)
-        self._from = self._to = 0
-        self._out = b""
-        self._started = False
+        self._socket = MessageSocket(connection, PADDING)
         try:
-            self._begin(command, timeout)
+            self._start(command, timeout)
         except BaseException:
             self.close()
             raise
 
     def receive(self, held: list[PayloadOffsets], timeout: float) -> int:
         """See `CopyBoth`."""
-        size = self._frames(held)  # received together with the answer to the command
+        size = self._take(held)  # received together with the answer to the command
         if not size and self._fill(timeout):
-            size = self._frames(held)
-        self._flush()
+            size = self._take(held)
+        self._socket.flush()
         return size
 
     def send(self, payload: bytes) -> None:
         """See `CopyBoth`."""
-        self._send(b"d", payload)
+        self._socket.send(b"d", payload)
 
     def close(self) -> None:
         """See `CopyBoth`."""
         self._socket.close()
 
-    def _begin(self, command: str, timeout: float) -> None:
-        self._send(b"Q", command.encode() + b"\0")
-        while not self._started:
+    def _start(self, command: str, timeout: float) -> None:
+        self._socket.send(b"Q", command.encode() + b"\0")
+        while True:
             if not self._fill(timeout):
                 raise psycopg.OperationalError("the server does not start the stream")
-            self._frames([])
+            for kind, start, stop in self._socket.take():
+                if kind == _STARTED:  # `receive` takes the others
+                    return
+                self._reject(kind, bytes(self._socket.buffer[start:stop]))
 
     def _fill(self, timeout: float) -> bool:
-        """Read available bytes into the buffer; false: none within `timeout` seconds."""
-        self._make_room()
-        try:
-            count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
-        except BlockingIOError:
-            waiting = [self._socket] if self._out else []
-            if not select.select([self._socket], waiting, [], timeout)[0]:
-                return False
-            try:
-                count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
-            except BlockingIOError:
-                return False
-        if not count:
-            raise psycopg.OperationalError("the server closed the connection")
-        self._to += count
+        """Receives available bytes; false: none within `timeout` seconds."""
+        if not self._socket.receive(timeout):
+            return False
         self.heard = time.monotonic()
         return True
 
-    def _make_room(self) -> None:
-        """Replace a nearly full buffer; an incomplete message is copied to the new one."""
-        left = self._to - self._from
-        need = _FRAME.size
-        if left >= need:
-            need = 1 + _FRAME.unpack_from(self._buffer, self._from)[1]
-        room = len(self._buffer) - PADDING
-        if self._from + need <= room and self._to < room:
-            return
-        buffer = bytearray(need + _BUFFER_BYTES + PADDING)
-        buffer[:left] = self._view[self._from : self._to]
-        self._buffer, self._view = buffer, memoryview(buffer)
-        self._from, self._to = 0, left
-
-    def _frames(self, batches: list[PayloadOffsets]) -> int:
-        """Frame the messages in the buffer; the number of bytes of the payloads among them."""
-        buffer, end, before = self._buffer, self._to, self._from
+    def _take(self, batches: list[PayloadOffsets]) -> int:
+        """Appends the complete payloads in the buffer; returns their number of bytes."""
+        buffer = self._socket.buffer
         goes_on = batches and batches[-1].buffer is buffer
         offsets = batches[-1] if goes_on else PayloadOffsets(buffer)
-        already = len(offsets)
-        offset = _payloads(buffer, before, end, offsets) if self._started else before
-        size = offset - before - (len(offsets) - already) * _FRAME.size
-        while end - offset >= _FRAME.size:
-            kind = buffer[offset]
-            stop = offset + 1 + _LENGTH.unpack_from(buffer, offset + 1)[0]
-            if stop > end:
-                break
-            if kind == _DATA:
-                offsets.start.append(offset + _FRAME.size)
+        starts, ends = self._socket.take_run(_IS_PAYLOAD)
+        offsets.start.frombytes(starts.tobytes())
+        offsets.end.frombytes(ends.tobytes())
+        size = int((ends - starts).sum())
+        for kind, start, stop in self._socket.take():
+            if kind == DATA:
+                offsets.start.append(start)
                 offsets.end.append(stop)
-                size += stop - offset - _FRAME.size
+                size += stop - start
             else:
-                self._other(kind, bytes(buffer[offset + _FRAME.size : stop]))
-            offset = stop
-            if kind == _STARTED:  # `receive` reads the rest
-                break
-        self._from = offset
+                self._reject(kind, bytes(buffer[start:stop]))
         if offsets.end and not goes_on:
             batches.append(offsets)
         return size
 
-    def _other(self, kind: int, body: bytes) -> None:
-        if kind == _STARTED:
-            self._started = True
-        elif kind == ord("E"):
-            fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0")}
+    def _reject(self, kind: int, body: bytes) -> None:
+        """Raises the error for a message that ends the stream."""
+        if kind == ord("E"):
+            fields = error_fields(body)
             raise ReplicationError(fields.get(b"C", ""), fields.get(b"M", ""))
-        elif kind in b"cCZ":
+        if kind in b"cCZ":
             raise psycopg.OperationalError("the server ended the stream")
-
-    def _send(self, kind: bytes, body: bytes) -> None:
-        self._out += _FRAME.pack(kind, len(body) + 4) + body
-        self._flush()
-
-    def _flush(self) -> None:
-        while self._out:
-            try:
-                sent = self._socket.send(self._out)
-            except BlockingIOError:
-                return
-            self._out = self._out[sent:]

@@ -113,7 +113,16 @@ def _values(batch: bytes, width: int, source: str) -> tuple[pa.Array, int]:
         offsets[1:] -= np.searchsorted(escape, end).astype(np.int32)
         data = data.copy()
         data[escape + 1] = _MEANING[data[escape + 1]]
-    return _strings(offsets, data[keep], valid, source), len(newline)
+    return _strings(offsets, _select(data, keep), valid, source), len(newline)
+
+
+def _select(data: U8, keep: Mask) -> pa.Buffer:
+    """The bytes to keep. Arrow takes less than half the time of numpy."""
+    bits = pa.py_buffer(np.packbits(keep, bitorder="little"))
+    selected = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)]).filter(
+        pa.Array.from_buffers(pa.bool_(), len(data), [None, bits])
+    )
+    return selected.buffers()[1]
 
 
 def _fits(data: U8, newline: I64, end: I64, width: int) -> bool:
@@ -141,9 +150,9 @@ def _escapes(backslash: I64) -> I64:
     return escapes
 
 
-def _strings(offsets: I32, data: U8, valid: Mask | None, source: str) -> pa.Array:
+def _strings(offsets: I32, data: pa.Buffer, valid: Mask | None, source: str) -> pa.Array:
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [bits, pa.py_buffer(offsets), data]
     return to_strings(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers), source)
 
 

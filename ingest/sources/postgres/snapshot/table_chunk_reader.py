@@ -27,8 +27,8 @@ from ingest.snapshot.chunk_task import (
     SnapshotRows,
     Task,
 )
-from ingest.sources.postgres.postgres_connection import LOCK_TIMEOUT, CannotConnect, Connection, connect, copy_out
-from ingest.sources.postgres.snapshot import copy_text
+from ingest.sources.postgres.postgres_connection import LOCK_TIMEOUT, CannotConnect, Connection, connect
+from ingest.sources.postgres.snapshot import copy_rows, copy_text
 
 # The server's errors for an exported snapshot that does not exist or was released.
 _SNAPSHOT_ERRORS = (
@@ -139,7 +139,7 @@ def _partition_name(connection: Connection, task: ChunkTask) -> str:
 def _read(connection: Connection, task: ChunkTask, partition: str, sink: Sink) -> None:
     snapshot_rows = SnapshotRows(task.pack(), datetime.now(timezone.utc))
     key = sorted(task.columns) if task.key is None else task.key
-    payloads = copy_out(connection, _copy_statement(connection, task, partition))
+    payloads = copy_rows.read_rows(connection, _copy_statement(connection, task, partition))
     for rows in copy_text.decode(payloads, tuple(task.columns), key, task.table_name):
         sink.write(snapshot_rows.table(row_keys(rows.keys, rows.count), rows.columns))
 

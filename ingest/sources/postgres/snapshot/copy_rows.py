@@ -1,0 +1,76 @@
+"""The rows of `COPY ... TO STDOUT` in text format: from the socket if it is plain, else by libpq."""
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.postgres.message_socket import DATA, HEAD, MessageSocket, Offsets, error_fields, is_plain
+from ingest.sources.postgres.postgres_connection import Connection, copy_out
+
+_ERROR, _READY = ord("E"), ord("Z")
+# Longer than each message of a run.
+_MAX_LENGTH = 1 << 25
+
+
+def read_rows(connection: Connection, statement: str) -> Iterator[bytes | memoryview]:
+    """The output of a COPY in text format: complete rows, any number at once.
+
+    Raises psycopg's error for an error of the server. If the caller stops before the end, the connection is closed.
+    """
+    return _read_socket(connection, statement) if is_plain(connection) else copy_out(connection, statement)
+
+
+def _read_socket(connection: Connection, statement: str) -> Iterator[memoryview]:
+    messages = MessageSocket(connection)
+    is_answered = False
+    try:
+        messages.send(b"Q", statement.encode() + b"\0")
+        error = yield from _take_rows(messages)
+        is_answered = True
+    except OSError as lost:
+        raise psycopg.OperationalError(f"the connection was lost: {lost}") from lost
+    finally:
+        messages.close()
+        if not is_answered:  # libpq would read the rest of the answer
+            connection.close()
+    if error is not None:
+        raise error
+
+
+def _take_rows(messages: MessageSocket) -> Generator[memoryview, None, psycopg.Error | None]:
+    """The rows until the server is ready for the next command. Returns the server's error."""
+    error: psycopg.Error | None = None
+    while True:
+        messages.receive(None)
+        messages.flush()
+        starts, ends = messages.take_run()
+        if len(starts):
+            yield _remove_heads(messages.buffer, starts, ends)
+        for kind, start, stop in messages.take():
+            if kind == DATA:
+                yield memoryview(messages.buffer)[start:stop]
+            elif kind == _READY:
+                return error
+            elif kind == _ERROR:
+                fields = error_fields(bytes(messages.buffer[start:stop]))
+                error = _make_error(fields.get(b"C", ""), fields.get(b"M", ""))
+                if fields.get(b"V") != "ERROR":  # the server closes the connection
+                    raise error
+
+
+def _remove_heads(buffer: bytearray, starts: Offsets, ends: Offsets) -> memoryview:
+    """The payloads of adjacent messages, without the messages' heads."""
+    offsets = np.append(starts - HEAD.size, ends[-1]).astype(np.int32)
+    messages = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
+    payloads = pc.binary_slice(messages, HEAD.size, _MAX_LENGTH)
+    return memoryview(payloads.buffers()[2])
+
+
+def _make_error(sqlstate: str, message: str) -> psycopg.Error:
+    try:
+        return psycopg.errors.lookup(sqlstate)(message)
+    except KeyError:
+        return psycopg.DatabaseError(message)
