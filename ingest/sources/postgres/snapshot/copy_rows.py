@@ -1,6 +1,7 @@
 """The rows of `COPY ... TO STDOUT` in text format: from the socket if it is plain, else by libpq."""
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 import numpy as np
 import psycopg
@@ -11,6 +12,9 @@ from ingest.sources.postgres.message_socket import DATA, HEAD, MessageSocket, Of
 from ingest.sources.postgres.postgres_connection import Connection, copy_out
 
 _ERROR, _READY = ord("E"), ord("Z")
+# The server sends 8 KiB at a time. To take rows costs less if there are many.
+_MIN_BYTES = 256 << 10
+_MAX_WAIT = 0.002  # seconds
 # Longer than each message of a run.
 _MAX_LENGTH = 1 << 25
 
@@ -44,11 +48,8 @@ def _take_rows(messages: MessageSocket) -> Generator[memoryview, None, psycopg.E
     """The rows until the server is ready for the next command. Returns the server's error."""
     error: psycopg.Error | None = None
     while True:
-        messages.receive(None)
-        messages.flush()
-        starts, ends = messages.take_run()
-        if len(starts):
-            yield _remove_heads(messages.buffer, starts, ends)
+        _receive(messages)
+        yield from _take_run(messages)
         for kind, start, stop in messages.take():
             if kind == DATA:
                 yield memoryview(messages.buffer)[start:stop]
@@ -59,6 +60,22 @@ def _take_rows(messages: MessageSocket) -> Generator[memoryview, None, psycopg.E
                 error = _make_error(fields.get(b"C", ""), fields.get(b"M", ""))
                 if fields.get(b"V") != "ERROR":  # the server closes the connection
                     raise error
+            yield from _take_run(messages)
+
+
+def _receive(messages: MessageSocket) -> None:
+    """Receives some bytes; many if they come in time."""
+    messages.receive(None)
+    messages.flush()
+    with suppress(OSError, psycopg.OperationalError):  # the next call raises it, after what was received is taken
+        while messages.end - messages.start < _MIN_BYTES and messages.receive(_MAX_WAIT):
+            pass
+
+
+def _take_run(messages: MessageSocket) -> Iterator[memoryview]:
+    starts, ends = messages.take_run()
+    if len(starts):
+        yield _remove_heads(messages.buffer, starts, ends)
 
 
 def _remove_heads(buffer: bytearray, starts: Offsets, ends: Offsets) -> memoryview:
