@@ -259,7 +259,8 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 def copy_out(connection: Connection, statement: str) -> Iterator[bytes]:
     """The output of a COPY TO STDOUT, one row at a time.
 
-    Each row is a copy: a caller that held thousands of libpq's buffers would take twice as long. Raises psycopg's error for an error of the server.
+    Each row is a copy: to hold thousands of libpq's buffers takes twice as long. Raises psycopg's error for an error of
+    the server.
     """
     pgconn = connection.pgconn
     pgconn.send_query(statement.encode())

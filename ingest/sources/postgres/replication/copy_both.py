@@ -1,8 +1,9 @@
 """A running replication stream: receives CopyData payloads, sends status messages.
 
-`start` sends START_REPLICATION and returns the stream. On a plain socket, `SocketStream` reads the messages without libpq
-once libpq has logged in. Over TLS or GSSAPI, `LibpqStream` reads through libpq. Neither blocks longer than its timeout. Both raise psycopg's OperationalError when
-the connection is lost, and `ReplicationError` when the server ends the stream with an error.
+`start` sends START_REPLICATION and returns the stream. On a plain socket, `SocketStream` reads the messages without
+libpq once libpq has logged in. Over TLS or GSSAPI, `LibpqStream` reads through libpq. Neither blocks longer than its
+timeout. Both raise psycopg's OperationalError when the connection is lost, and `ReplicationError` when the server ends
+the stream with an error.
 """
 
 import select
