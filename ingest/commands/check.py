@@ -25,6 +25,7 @@ from ingest.common.errors import Failure, TidemarkError, first_message_line, one
 from ingest.common.findings import Finding
 from ingest.config.sources_file import Settings
 from ingest.lake import catalog_capabilities, spark_session
+from ingest.lake.cached_reader import CachedReader
 from ingest.lake.raw_schema import POSITIONS
 from ingest.lake.stream_positions import read_positions
 from ingest.positions.position import Position, current_epochs
@@ -125,7 +126,9 @@ def _read_published_tables(session: SparkSession) -> dict[str, dict[str, str]]:
 def _read_positions(session: SparkSession) -> Collection[Position]:
     """The newest position of each writer. Raises Failure if the lake can't be read."""
     with _reading(POSITIONS):
-        return current_epochs(read_positions(session)).values() if session.catalog.tableExists(POSITIONS) else ()
+        if not session.catalog.tableExists(POSITIONS):
+            return ()
+        return current_epochs(read_positions(CachedReader(session, POSITIONS))).values()
 
 
 @contextmanager

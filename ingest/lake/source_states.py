@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 
 from pyspark.sql import SparkSession
 
+from ingest.lake.cached_reader import CachedReader
 from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import SOURCES
 from ingest.lake.sql_literals import literal
@@ -28,11 +29,12 @@ class SourceStates:
 
     def __init__(self, spark: SparkSession, positions: StreamPositions) -> None:
         self._spark, self._positions = spark, positions
+        self._reader = CachedReader(spark, SOURCES)
 
     def upsert(self, source: str, snapshot_hold: str) -> None:
         """Stores the settings of a source that the models use."""
         name, hold = literal(source), literal(snapshot_hold)
-        rows = self._spark.sql(f"SELECT snapshot_hold FROM {SOURCES} WHERE source = {name}").collect()
+        rows = self._reader.collect(f"SELECT snapshot_hold FROM {SOURCES} WHERE source = {name}")
         if [row.snapshot_hold for row in rows] == [snapshot_hold]:
             return
         statement = f"""
@@ -47,7 +49,7 @@ class SourceStates:
     def store_error(self, source: str, error: str | None) -> None:
         """Stores the current error of a source's jobs (None: none), for `status`."""
         where = f"WHERE source = {literal(source)}"
-        stored = [row.error for row in self._spark.sql(f"SELECT error FROM {SOURCES} {where}").collect()]
+        stored = [row.error for row in self._reader.collect(f"SELECT error FROM {SOURCES} {where}")]
         if stored and stored != [error]:
             since = "NULL" if error is None else "current_timestamp()"
             statement = f"UPDATE {SOURCES} SET error = {literal(error)}, error_at = {since} {where}"
@@ -57,13 +59,13 @@ class SourceStates:
         """The current error of a source's jobs, and since when; None if there is none."""
         what = "error, unix_micros(error_at) AS micros"
         query = f"SELECT {what} FROM {SOURCES} WHERE source = {literal(source)} AND error IS NOT NULL"
-        rows = self._spark.sql(query).collect()
+        rows = self._reader.collect(query)
         return next(((r.error, datetime.fromtimestamp(r.micros / 1e6, timezone.utc)) for r in rows), None)
 
     def read_writers(self, source: str) -> SourceWriters:
         """The source's active writers, and the number that they are being changed to."""
         query = f"SELECT writers, next_writers FROM {SOURCES} WHERE source = {literal(source)}"
-        writers, next_writers = next(iter(self._spark.sql(query).collect()), (None, None))
+        writers, next_writers = next(iter(self._reader.collect(query)), (None, None))
         if writers is None:
             writers = [writer for _, writer in current_epochs(self._positions.read(source))]
         return SourceWriters(frozenset(writers), next_writers)
@@ -90,5 +92,5 @@ class SourceStates:
 
     def read_purged_positions(self, source: str) -> dict[int, int]:
         """By writer: the position below which its events may have been purged from raw.wal_events."""
-        rows = self._spark.sql(f"SELECT purged FROM {SOURCES} WHERE source = {literal(source)}").collect()
+        rows = self._reader.collect(f"SELECT purged FROM {SOURCES} WHERE source = {literal(source)}")
         return dict(rows[0].purged or {}) if rows else {}

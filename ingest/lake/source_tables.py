@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
+from ingest.lake.cached_reader import CachedReader
 from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import SOURCE_TABLES, TABLES
 from ingest.lake.sql_literals import literal
@@ -113,13 +114,18 @@ class SourceTables:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._reader = CachedReader(spark, SOURCE_TABLES)
 
     def read(self, source: str) -> dict[str, SourceTable]:
         """All generations of the source's tables, by table_id."""
-        rows = self._spark.sql(
-            f"SELECT {', '.join(_FIELDS)} FROM {SOURCE_TABLES} WHERE source = {literal(source)}"
-        ).collect()
-        return {row.table_id: _parse_table(row) for row in rows}
+        query = f"SELECT {', '.join(_FIELDS)} FROM {SOURCE_TABLES} WHERE source = {literal(source)}"
+        return {row.table_id: _parse_table(row) for row in self._reader.collect(query)}
+
+    def read_version(self) -> tuple[int, int]:
+        """A value that changes with each update of a row: the number of rows, and the sum of `rev`."""
+        query = f"SELECT count(*) AS registered, coalesce(sum(rev), 0) AS revisions FROM {SOURCE_TABLES}"
+        row = self._reader.collect(query)[0]
+        return row.registered, row.revisions
 
     def upsert(self, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
         """Inserts or updates rows of `source` in one commit; returns those of `rows` that are in the table afterwards.

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ingest.common import records
 from ingest.common.errors import Failure
+from ingest.lake.cached_reader import CachedReader
 from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import POSITIONS, TABLES
 from ingest.lake.spark_session import file_search
@@ -20,12 +21,12 @@ from ingest.positions.held_positions import PositionSample
 from ingest.positions.position import Position, current_epochs, latest_per_epoch
 
 
-def read_positions(spark: SparkSession, source: str | None = None) -> list[Position]:
-    """The highest stored position of each writer and epoch (of `source`; None: of all sources)."""
+def read_positions(reader: CachedReader, source: str | None = None) -> list[Position]:
+    """The highest stored position of each writer and epoch of `source` (None: of all sources)."""
     where = "" if source is None else f"WHERE source = {literal(source)}"
     names = "source, writer, slot, system_id, timeline, start_position, position, token"
     # Few rows, and an aggregate would be a second stage of Spark.
-    rows = spark.sql(f"SELECT {names}, unix_micros(updated_at) AS stored_at FROM {POSITIONS} {where}").collect()
+    rows = reader.collect(f"SELECT {names}, unix_micros(updated_at) AS stored_at FROM {POSITIONS} {where}")
     # Of a position that was stored twice, the last token.
     rows.sort(key=lambda row: row.stored_at, reverse=True)
     return latest_per_epoch(Position(*row[:-1]) for row in rows)
@@ -37,12 +38,13 @@ class StreamPositions:
     def __init__(self, spark: SparkSession, append: Callable[[pa.Table], None]) -> None:
         """append: commits rows to raw.stream_positions."""
         self._spark, self._append = spark, append
+        self._reader = CachedReader(spark, POSITIONS)
         # Rows added since the last `delete_superseded`.
         self.added = 0
 
     def read(self, source: str | None = None) -> list[Position]:
         """See `read_positions`."""
-        return read_positions(self._spark, source)
+        return read_positions(self._reader, source)
 
     def read_samples(self, source: str, epochs: Mapping[int, Position]) -> list[PositionSample]:
         """The positions that writers have stored in these epochs, as far as they are kept. epochs: by writer."""

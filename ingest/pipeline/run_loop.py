@@ -137,7 +137,7 @@ class Pipeline:
         self._runs += 1
         started = time.time()
         self.jobs.request_commit()
-        tables_version = self._read_tables_version()
+        tables_version = self._lake.tables.read_version()
         positions = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
         # Set before the run: a failed run is repeated after a pause, not with the next position.
         self._run_positions, self._run_tables_version = positions, tables_version
@@ -328,19 +328,13 @@ class Pipeline:
         return (
             any(self._has_unread_events(source) for source in sources)
             or self._awaits_position
-            or self._read_tables_version() != self._run_tables_version
+            or self._lake.tables.read_version() != self._run_tables_version
         )
 
     def _has_unread_events(self, source: str) -> bool:
         """Whether events of a source are committed that the last run has not read."""
         committed = (number for (name, _), number in list(self._committed_positions.items()) if name == source)
         return max(committed, default=0) > self._run_positions.get(source, 0)
-
-    def _read_tables_version(self) -> tuple[int, int]:
-        """A value that changes with each update of raw.source_tables."""
-        query = "select count(*) as registered, coalesce(sum(rev), 0) as revisions from raw.source_tables"
-        row = self._lake.spark.sql(query).collect()[0]
-        return row.registered, row.revisions
 
     def _has_pending_snapshots(self, positions: Mapping[str, int]) -> bool:
         """Whether a snapshot is pending, or the end of a snapshot or table is not yet below `positions`."""
