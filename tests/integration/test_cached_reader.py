@@ -32,7 +32,7 @@ def count_jobs(spark: SparkSession, reader: CachedReader, query: str) -> int:
     try:
         reader.collect(query)
     finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
