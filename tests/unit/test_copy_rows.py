@@ -22,8 +22,7 @@ class FakeConnection:
     """A connection as passed to `read_rows`: a plain socket."""
 
     def __init__(self, client: socket.socket) -> None:
-        self.pgconn = SimpleNamespace(socket=client.fileno(), ssl_in_use=False)
-        self.info = SimpleNamespace(get_parameters=dict)
+        self.pgconn = SimpleNamespace(socket=client.fileno(), ssl_in_use=False, info=[])
         self.is_closed = False
 
     def close(self) -> None:
@@ -115,6 +114,24 @@ def test_an_error_of_an_unknown_kind_is_raised(ends: tuple[Any, socket.socket]) 
         next(rows)
 
 
+def test_an_unknown_error_is_of_the_kind_of_its_class(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    server.sendall(error("ERROR", "53X00", "the pool is full") + READY)
+    with pytest.raises(psycopg.OperationalError, match="the pool is full") as raised:
+        list(read_rows(connection, "COPY"))
+    assert raised.value.sqlstate == "53X00"
+
+
+def test_notices_between_rows_are_ignored(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    notice = b"N" + struct.pack(">I", 4)
+    wire = STARTED + (data(b"a\tb\n") + notice) * 50_000 + COMPLETE
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(server.sendall, wire)
+        assert b"".join(read_rows(connection, "COPY")) == b"a\tb\n" * 50_000
+        sending.result()
+
+
 def test_the_reason_for_which_the_server_ends_the_connection_is_raised(ends: tuple[Any, socket.socket]) -> None:
     connection, server = ends
     server.sendall(STARTED + error("FATAL", "57P01", "terminating connection due to administrator command"))
@@ -138,5 +155,5 @@ def test_a_caller_that_stops_early_closes_the_connection(ends: tuple[Any, socket
     server.sendall(STARTED + data(b"1\n"))
     rows = read_rows(connection, "COPY")
     assert bytes(next(rows)) == b"1\n"
-    rows.close()  # type: ignore[attr-defined]  # a generator's
+    rows.close()
     assert connection.is_closed

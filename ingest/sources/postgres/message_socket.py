@@ -27,8 +27,9 @@ Offsets = npt.NDArray[np.int64]
 
 def is_plain(connection: Connection) -> bool:
     """Whether the bytes on the connection's socket are not encrypted."""
-    gss = connection.info.get_parameters().get("gssencmode", "disable")
-    return not connection.pgconn.ssl_in_use and gss == "disable"
+    # psycopg's `get_parameters` leaves out defaults of libpq, which encrypt if there is a Kerberos ticket.
+    options = {option.keyword: option.val for option in connection.pgconn.info}
+    return not connection.pgconn.ssl_in_use and options.get(b"gssencmode", b"disable") == b"disable"
 
 
 def error_fields(body: bytes) -> dict[bytes, str]:

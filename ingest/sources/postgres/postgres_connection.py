@@ -6,7 +6,7 @@ other libpq options come from the DSN.
 
 import os
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -256,7 +256,7 @@ def is_connection_lost(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(("57P", "08"))
 
 
-def copy_out(connection: Connection, statement: str) -> Iterator[bytes]:
+def copy_out(connection: Connection, statement: str) -> Generator[bytes, None, None]:
     """The output of a COPY TO STDOUT, one row at a time.
 
     Each row is a copy: to hold thousands of libpq's buffers takes twice as long. Raises psycopg's error for an error of

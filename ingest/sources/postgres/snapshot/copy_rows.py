@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ingest.sources.postgres.message_socket import DATA, HEAD, MessageSocket, Offsets, error_fields, is_plain
 from ingest.sources.postgres.postgres_connection import Connection, copy_out
 
-_ERROR, _READY = ord("E"), ord("Z")
+_STARTED, _ERROR, _READY = b"HEZ"
 # The server sends 8 KiB at a time. To take rows costs less if there are many.
 _MIN_BYTES = 256 << 10
 _MAX_WAIT = 0.002  # seconds
@@ -19,15 +19,16 @@ _MAX_WAIT = 0.002  # seconds
 _MAX_LENGTH = 1 << 25
 
 
-def read_rows(connection: Connection, statement: str) -> Iterator[bytes | memoryview]:
+def read_rows(connection: Connection, statement: str) -> Generator[bytes | memoryview, None, None]:
     """The output of a COPY in text format: complete rows, any number at once.
 
-    Raises psycopg's error for an error of the server. If the caller stops before the end, the connection is closed.
+    Close the generator before the connection is used again, also after an exception: see `contextlib.closing`. If it is
+    closed before the end, so is the connection. Raises psycopg's error for an error of the server.
     """
     return _read_socket(connection, statement) if is_plain(connection) else copy_out(connection, statement)
 
 
-def _read_socket(connection: Connection, statement: str) -> Iterator[memoryview]:
+def _read_socket(connection: Connection, statement: str) -> Generator[memoryview, None, None]:
     messages = MessageSocket(connection)
     is_answered = False
     try:
@@ -60,7 +61,8 @@ def _take_rows(messages: MessageSocket) -> Generator[memoryview, None, psycopg.E
                 error = _make_error(fields.get(b"C", ""), fields.get(b"M", ""))
                 if fields.get(b"V") != "ERROR":  # the server closes the connection
                     raise error
-            yield from _take_run(messages)
+            elif kind == _STARTED:  # not after others: a notice for each row would search the same rows each time
+                yield from _take_run(messages)
 
 
 def _receive(messages: MessageSocket) -> None:
@@ -87,7 +89,9 @@ def _remove_heads(buffer: bytearray, starts: Offsets, ends: Offsets) -> memoryvi
 
 
 def _make_error(sqlstate: str, message: str) -> psycopg.Error:
-    try:
-        return psycopg.errors.lookup(sqlstate)(message)
-    except KeyError:
-        return psycopg.DatabaseError(message)
+    for known in (sqlstate, sqlstate[:2] + "000"):  # or the class of the SQLSTATE
+        with suppress(KeyError):
+            error = psycopg.errors.lookup(known)(message)
+            error.sqlstate = sqlstate
+            return error
+    return psycopg.DatabaseError(message)

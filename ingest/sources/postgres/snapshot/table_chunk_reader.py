@@ -6,6 +6,7 @@ table looks empty.
 """
 
 import json
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -139,9 +140,9 @@ def _partition_name(connection: Connection, task: ChunkTask) -> str:
 def _read(connection: Connection, task: ChunkTask, partition: str, sink: Sink) -> None:
     snapshot_rows = SnapshotRows(task.pack(), datetime.now(timezone.utc))
     key = sorted(task.columns) if task.key is None else task.key
-    payloads = copy_rows.read_rows(connection, _copy_statement(connection, task, partition))
-    for rows in copy_text.decode(payloads, tuple(task.columns), key, task.table_name):
-        sink.write(snapshot_rows.table(row_keys(rows.keys, rows.count), rows.columns))
+    with closing(copy_rows.read_rows(connection, _copy_statement(connection, task, partition))) as payloads:
+        for rows in copy_text.decode(payloads, tuple(task.columns), key, task.table_name):
+            sink.write(snapshot_rows.table(row_keys(rows.keys, rows.count), rows.columns))
 
 
 def _copy_statement(connection: Connection, task: ChunkTask, partition: str) -> str:

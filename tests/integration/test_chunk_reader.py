@@ -1,6 +1,10 @@
-"""Under a held exported snapshot a rewritten table looks empty: such a chunk is ignored (design rule S9)."""
+"""A chunk is read whole or not at all.
+
+Under a held exported snapshot a rewritten table looks empty: such a chunk is ignored (design rule S9).
+"""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,13 +12,15 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.snapshot.chunk_task import CHANGED, LOCKED, ChunkResult
+from ingest.snapshot.chunk_task import CHANGED, FAILED, LOCKED, ChunkResult
 from ingest.sources.postgres.snapshot import table_chunk_reader
 from ingest.sources.postgres.snapshot.table_chunk_reader import ChunkTask, read_chunk
 from tests.conftest import Database
 
 
-def read(database: Database, snapshot: str, storage: dict[int, int], folder: Path) -> ChunkResult:
+def read(
+    database: Database, snapshot: str, storage: dict[int, int], folder: Path, largest_row: int | None = None
+) -> ChunkResult:
     """Reads the whole table `t`, registered with this storage, under an exported snapshot."""
     ((oid, *_),) = storage.items()
     task = ChunkTask(
@@ -37,7 +43,7 @@ def read(database: Database, snapshot: str, storage: dict[int, int], folder: Pat
         read_lsn=10,
         storage=storage,
         folder=str(folder),
-        largest_row=None,
+        largest_row=largest_row,
     )
     return read_chunk(database.dsn, task.pack(), 10.0)
 
@@ -93,3 +99,25 @@ def test_a_chunk_of_a_locked_table_is_read_later(
         assert read(database, snapshot, storage, tmp_path).problem == LOCKED
         other.rollback()
         assert read(database, snapshot, storage, tmp_path).rows == 1
+
+
+def test_a_chunk_with_too_large_a_row_fails_at_once(database: Database, tmp_path: Path) -> None:
+    # If libpq read the rest of the rows, it would take these for the head of a message of a gigabyte, and wait for it.
+    database.execute(
+        "create table t (id int primary key, n text);"
+        "insert into t select i, repeat('DEVANT ', case i when 100 then 1000000 else 100 end) "
+        "from generate_series(1, 50000) i"
+    )
+    storage = read_storage(database)
+    with exported_snapshot(database) as snapshot, ThreadPoolExecutor(1) as pool:
+        chunk = pool.submit(read, database, snapshot, storage, tmp_path, 1 << 20)
+        try:
+            result = chunk.result(timeout=60)
+        finally:
+            database.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where application_name = 'tidemark' and datname = current_database()"
+            )
+    assert result.problem == FAILED
+    assert "a row of 7 MiB is larger" in str(result.detail)
+    assert not list(tmp_path.iterdir())
