@@ -49,7 +49,7 @@ VARIABLES = {
     "TIDEMARK_THRIFT_HOST": "The host of the Thrift server of the target `thrift`, for dbt alone.",
     "TIDEMARK_THRIFT_PORT": "The port of that server.",
     "TIDEMARK_THRIFT_USER": "The user at that server.",
-    "PGGSSENCMODE": "GSS encryption of Postgres connections, if the DSN has no `gssencmode`.",
+    "PGGSSENCMODE": "GSS encryption of Postgres connections, if the DSN has no `gssencmode`. Default: `disable`.",
     "PWD": "The current folder. The target `local` puts the lake below it.",
 }
 _VARIABLE_READ = re.compile(

@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 _EMPTY = -1  # in place of the id of a table's current Iceberg snapshot, if there is none
@@ -13,14 +14,14 @@ class CachedReader:
     """Keeps the rows of the last queries of one table while its current Iceberg snapshot stays the same.
 
     Each call asks the catalog, so the rows are those that a query would return now. This takes less than a millisecond
-    with a local catalog; a query of Spark takes 0.1 s, and half of a core meanwhile. Over Spark Connect each call is a
+    with a local catalog; a Spark query takes 0.1 s, and half a core meanwhile. Over Spark Connect each call is a
     query. Thread-safe.
     """
 
     def __init__(self, spark: SparkSession, table: str) -> None:
         self._spark = spark
         # With the catalog's name: the default catalog is a session setting, and a thread may have no session.
-        self._name = f"{spark.catalog.currentCatalog()}.{table}"
+        self._name = f"`{spark.catalog.currentCatalog()}`.{table}"
         self._jvm: Any = getattr(spark, "_jvm", None)
         self._handle: Any = None
         self._cache: dict[str, tuple[int, list[Row]]] = {}
@@ -28,13 +29,13 @@ class CachedReader:
 
     def collect(self, query: str) -> list[Row]:
         """The rows of `query`, which reads this table alone."""
-        # Before the query: rows that another process commits between the two are read again by the next call.
         snapshot_id = self._read_snapshot_id()
         cached = self._cache.get(query)
         if snapshot_id is not None and cached and cached[0] == snapshot_id:
             return list(cached[1])
         rows = self._spark.sql(query).collect()
-        if snapshot_id is not None:
+        # Only if no commit has come between: the table may be rolled back to this Iceberg snapshot.
+        if snapshot_id is not None and snapshot_id == self._read_snapshot_id():
             self._cache[query] = snapshot_id, rows
         return list(rows)
 
@@ -50,6 +51,6 @@ class CachedReader:
                 self._handle.refresh()
                 snapshot = self._handle.currentSnapshot()
                 return _EMPTY if snapshot is None else int(snapshot.snapshotId())
-            except Py4JJavaError:
+            except (Py4JJavaError, PySparkException):
                 self._handle = None  # the table was created again; or the query raises the error for the user
                 return None

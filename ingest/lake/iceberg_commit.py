@@ -148,7 +148,7 @@ class Committer:
     def _load(self, table: str) -> Any:
         util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
         # With the catalog's name: the default catalog is a session setting, and this thread may have no session.
-        return util.loadIcebergTable(self._spark._jsparkSession, f"{self._catalog}.{table}")
+        return util.loadIcebergTable(self._spark._jsparkSession, f"`{self._catalog}`.{table}")
 
     # Iceberg expires by creation time. A snapshot that was current until a moment ago may have been created long ago:
     # it and all later ones are kept by `retainLast`.

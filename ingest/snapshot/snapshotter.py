@@ -229,7 +229,7 @@ class Snapshotter:
         self._hooks.after_plan(planned_chunks)
         stored_rows = self._lake.tables.upsert(self._name, rows)
         if len(stored_rows) < len(rows):
-            # Compared by snapshot_id, not by row: a process that moves a table to another writer may have changed it.
+            # Compared by snapshot_id, not by row: a process that moves a table to another writer changes its row.
             stored_rows = list(self._lake.tables.read(self._name).values())
         won_ids = snapshots.tables.keys() & {row.snapshot_id for row in stored_rows}
         self._lake.chunks.delete_snapshots(snapshots.tables.keys() - won_ids)

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -66,6 +67,28 @@ def test_a_table_that_was_created_again_is_read(lake: Lake, table: str) -> None:
     assert read(reader, table) == []
     lake.spark.sql(f"INSERT INTO {table} VALUES (2)")
     assert read(reader, table) == [2]
+
+
+def test_a_commit_during_the_query_is_not_kept_as_the_rows_before_it(lake: Lake, table: str) -> None:
+    committed = iter([2])
+
+    class Session:
+        """Spark, but another process commits before its first query."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(lake.spark, name)
+
+        def sql(self, query: str) -> object:
+            for n in committed:
+                lake.spark.sql(f"INSERT INTO {table} VALUES ({n})")
+            return lake.spark.sql(query)
+
+    lake.spark.sql(f"INSERT INTO {table} VALUES (1)")
+    ((before,),) = lake.spark.sql(f"SELECT snapshot_id FROM {table}.snapshots").collect()
+    reader = CachedReader(cast("SparkSession", Session()), table)
+    assert read(reader, table) == [1, 2]
+    lake.spark.sql(f"CALL system.rollback_to_snapshot('{table}', {before})")
+    assert read(reader, table) == [1]
 
 
 def test_callers_may_change_the_rows_that_they_get(lake: Lake, table: str) -> None:

@@ -1,7 +1,7 @@
 """Messages of the Postgres protocol, received from a connection's socket without libpq.
 
-To frame a megabyte at once costs a fifth of asking libpq for each message. Only a plain socket can be read: see
-`is_plain`. Until the connection's answer is complete, libpq must not be used.
+Framing a megabyte at once costs a fifth of asking libpq for each message. Only a plain socket can be read: see
+`is_plain`. Until the server's answer is complete, libpq must not be used.
 """
 
 import os

@@ -259,7 +259,7 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 def copy_out(connection: Connection, statement: str) -> Generator[bytes, None, None]:
     """The output of a COPY TO STDOUT, one row at a time.
 
-    Each row is a copy: to hold thousands of libpq's buffers takes twice as long. Raises psycopg's error for an error of
+    Each row is a copy: keeping thousands of libpq's buffers takes twice as long. Raises psycopg's error for an error of
     the server.
     """
     pgconn = connection.pgconn

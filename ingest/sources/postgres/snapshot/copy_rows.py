@@ -1,4 +1,4 @@
-"""The rows of `COPY ... TO STDOUT` in text format: from the socket if it is plain, else by libpq."""
+"""The rows of `COPY ... TO STDOUT` in text format: from the socket if it is plain, else through libpq."""
 
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -12,7 +12,7 @@ from ingest.sources.postgres.message_socket import DATA, HEAD, MessageSocket, Of
 from ingest.sources.postgres.postgres_connection import Connection, copy_out
 
 _STARTED, _ERROR, _READY = b"HEZ"
-# The server sends 8 KiB at a time. To take rows costs less if there are many.
+# The server sends 8 KiB at a time. Taking many rows at once costs less per row.
 _MIN_BYTES = 256 << 10
 _MAX_WAIT = 0.002  # seconds
 # Longer than each message of a run.
@@ -23,7 +23,7 @@ def read_rows(connection: Connection, statement: str) -> Generator[bytes | memor
     """The output of a COPY in text format: complete rows, any number at once.
 
     Close the generator before the connection is used again, also after an exception: see `contextlib.closing`. If it is
-    closed before the end, so is the connection. Raises psycopg's error for an error of the server.
+    closed before the end, the connection can't be used any more. Raises psycopg's error for an error of the server.
     """
     return _read_socket(connection, statement) if is_plain(connection) else copy_out(connection, statement)
 

@@ -43,7 +43,7 @@ def decode(
 ) -> Iterator[Rows]:
     """The rows in `payloads`, in batches of about BATCH_BYTES (one row may be more).
 
-    payloads: complete rows, any number in each (the server sends one). names: the columns in the order of the COPY;
+    payloads: complete rows, any number in each (libpq returns one). names: the columns in the order of the COPY;
     keys: the key columns in key order; source: names the source in errors. Without rows there is no batch. Raises
     `Failure` for rows of another width, and for text that is not UTF-8.
     """
