@@ -146,9 +146,7 @@ class Committer:
         return self._tables[table]
 
     def _load(self, table: str) -> Any:
-        util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
-        # With the catalog's name: the default catalog is a session setting, and this thread may have no session.
-        return util.loadIcebergTable(self._spark._jsparkSession, f"`{self._catalog}`.{table}")
+        return load_table(self._spark, self._catalog, table)
 
     # Iceberg expires by creation time. A snapshot that was current until a moment ago may have been created long ago:
     # it and all later ones are kept by `retainLast`.
@@ -189,6 +187,15 @@ class Committer:
         if expired:
             expiry.commit()
         return expired
+
+
+def load_table(spark: SparkSession, catalog: str, table: str) -> Any:
+    """Iceberg's Java object for `table`. Spark must run in this process.
+
+    catalog: the default catalog is a session setting, and the thread may have no session.
+    """
+    util = spark._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
+    return util.loadIcebergTable(spark._jsparkSession, f"`{catalog}`.{table}")
 
 
 def table_folder(spark: SparkSession, table: str) -> Folder:

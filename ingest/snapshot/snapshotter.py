@@ -160,12 +160,11 @@ class Snapshotter:
     def _take_snapshots(self) -> int:
         """Reads group after group until no chunk is free; returns the number of tables that are still pending."""
         self._queue_polled_at = time.monotonic()
-        tables = self._lake.tables.read(self._name)
-        if not any(table.is_pending for table in tables.values()):
+        if not any(table.is_pending for table in self._lake.tables.read(self._name).values()):
             self.unreadable.clear()
             self._source.release_resources()
             return 0
-        group = self._begin_snapshots(self._select_queued(tables))
+        group = self._begin_snapshots(self._read_queued_tables())
         while not self._stop.is_set() and (group := group or self._claim_next_group()):
             if not self._read_group(group):
                 break  # the source can't be reached: no retry at once
@@ -187,26 +186,22 @@ class Snapshotter:
             return []
         self._queue_polled_at = time.monotonic()
         self._source.sync_catalog()
-        return self._begin_snapshots(self._select_queued(self._lake.tables.read(self._name)), patient=False)
+        return self._begin_snapshots(self._read_queued_tables(), patient=False)
 
-    def _select_queued(self, tables: Mapping[str, SourceTable]) -> list[SourceTable]:
+    def _read_queued_tables(self) -> list[SourceTable]:
         """The queued tables without those that can't be read; these are tried again every `RETRY_SECONDS`."""
         if time.monotonic() >= self._retry_at:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self.unreadable.clear()
-        pending_tables = self._select_pending(tables)
+        pending_tables = self._read_pending_tables()
         self.unreadable |= {
             table.table_id: reason for table in pending_tables if (reason := self._source.ineligibility_reason(table))
         }
         return [table for table in pending_tables if table.state == QUEUED and table.table_id not in self.unreadable]
 
     def _read_pending_tables(self) -> list[SourceTable]:
-        return self._select_pending(self._lake.tables.read(self._name))
-
-    def _select_pending(self, tables: Mapping[str, SourceTable]) -> list[SourceTable]:
-        pending_tables = [
-            table for table in tables.values() if table.is_pending and table.table_id not in self.unreadable
-        ]
+        tables = self._lake.tables.read(self._name).values()
+        pending_tables = [table for table in tables if table.is_pending and table.table_id not in self.unreadable]
         return sorted(pending_tables, key=lambda table: table.table_name)
 
     def _begin_snapshots(self, queued_tables: Sequence[SourceTable], *, patient: bool = True) -> Group:
@@ -227,11 +222,9 @@ class Snapshotter:
         if planned_chunks:
             self._lake.chunks.insert(planned_chunks)
         self._hooks.after_plan(planned_chunks)
-        stored_rows = self._lake.tables.upsert(self._name, rows)
-        if len(stored_rows) < len(rows):
-            # Compared by snapshot_id, not by row: a process that moves a table to another writer changes its row.
-            stored_rows = list(self._lake.tables.read(self._name).values())
-        won_ids = snapshots.tables.keys() & {row.snapshot_id for row in stored_rows}
+        self._lake.tables.upsert(self._name, rows)
+        # Compared by snapshot_id, not by row: a process that moves a table to another writer may have changed the row.
+        won_ids = snapshots.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
         self._lake.chunks.delete_snapshots(snapshots.tables.keys() - won_ids)
         for snapshot_id, row in snapshots.tables.items():
             if snapshot_id in won_ids:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
@@ -29,11 +30,13 @@ def read(reader: CachedReader, table: str) -> list[int]:
 
 def count_jobs(spark: SparkSession, reader: CachedReader, query: str) -> int:
     group = uuid.uuid4().hex
-    spark.sparkContext.setJobGroup(group, "test")
-    try:
+
+    def collect() -> None:
+        spark.sparkContext.setJobGroup(group, "test")  # of this thread
         reader.collect(query)
-    finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(collect).result()
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 

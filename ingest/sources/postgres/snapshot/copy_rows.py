@@ -61,12 +61,12 @@ def _take_rows(messages: MessageSocket) -> Generator[memoryview, None, psycopg.E
                 error = _make_error(fields.get(b"C", ""), fields.get(b"M", ""))
                 if fields.get(b"V") != "ERROR":  # the server closes the connection
                     raise error
-            elif kind == _STARTED:  # not after others: a notice for each row would search the same rows each time
+            elif kind == _STARTED:  # after each notice, the same rows would be searched again
                 yield from _take_run(messages)
 
 
 def _receive(messages: MessageSocket) -> None:
-    """Receives some bytes; many if they come in time."""
+    """Receives bytes, and waits up to `_MAX_WAIT` for each further part until there are `_MIN_BYTES`."""
     messages.receive(None)
     messages.flush()
     with suppress(OSError, psycopg.OperationalError):  # the next call raises it, after what was received is taken
